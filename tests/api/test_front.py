@@ -20,7 +20,7 @@ from xlapipe.api import loaded_step
 from xlapipe.errors import DumpError
 from xlapipe.expect import Donated
 from xlapipe.plans.program import ArgumentLeaf
-from xlapipe.run.built_executable import LoadingExecutable, read_executable
+from xlapipe.run.built_executable import read_executable
 
 pytestmark = pytest.mark.jax
 
@@ -154,9 +154,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[jax.Array]]:
         return [cache["k"], row]
 
     ready: Future[Any] = Future()
-    ready.set_result(execute)
-    loading = LoadingExecutable(cpu, lambda leaf, value: jax.device_put(value, cpu), ready)
-    monkeypatch.setattr(loaded_step, "start_loading", lambda built: loading)
+    ready.set_result(
+        SimpleNamespace(place=lambda leaf, value: jax.device_put(value, cpu), execute=execute)
+    )
+    monkeypatch.setattr(loaded_step, "start_loading", lambda built: (cpu, ready))
     return calls
 
 
@@ -224,9 +225,8 @@ def test_a_manifest_whose_leaves_are_not_in_order_is_refused(
 ) -> None:
     executable = read_executable(built)
     manifest = replace(executable.manifest, arguments=change(executable.manifest.arguments))
-    loading = LoadingExecutable(None, lambda leaf, value: value, Future())
     with pytest.raises(DumpError, match=expected):
-        LoadedStep(replace(executable, manifest=manifest), loading)
+        LoadedStep(replace(executable, manifest=manifest), None, Future())
 
 
 def test_the_package_has_the_front_and_nothing_hides_it() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -31,7 +32,7 @@ from xlapipe.errors import DumpError
 from xlapipe.expect import Expectation, TempAtMost, check_all
 from xlapipe.registry import find_workload
 from xlapipe.report.xla_subject import XlaSubject
-from xlapipe.run.built_executable import BuiltExecutable, LoadingExecutable
+from xlapipe.run.built_executable import BuiltExecutable
 
 pytestmark = [pytest.mark.jax, pytest.mark.slow]
 
@@ -82,7 +83,7 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "qwen3-generate-layers1-batch2-cache64": f"qwen3_generate({common})",
     }
 
-    def start_loading(built: BuiltExecutable) -> LoadingExecutable:
+    def start_loading(built: BuiltExecutable) -> tuple[Any, Future[Any]]:
         reference = f"models.qwen3.workloads:{references[built.manifest.workload]}"
         workload = load_workload(find_workload(reference))
         jitted = jax.jit(workload.fn, donate_argnums=workload.donated)
@@ -93,8 +94,8 @@ def on_the_cpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             return [shard[0] for shard in results.disassemble_into_single_device_arrays()]
 
         loaded: Future[Any] = Future()
-        loaded.set_result(execute)
-        return LoadingExecutable(jax.devices("cpu")[0], place, loaded)
+        loaded.set_result(SimpleNamespace(place=place, execute=execute))
+        return jax.devices("cpu")[0], loaded
 
     monkeypatch.setattr(loaded_step, "start_loading", start_loading)
 
@@ -171,12 +172,12 @@ def test_an_executable_that_cannot_be_loaded_is_one_error(
     """Executables are loaded in threads while the weights are; here the second one fails."""
     start_loading = loaded_step.start_loading
 
-    def fail(executable: BuiltExecutable) -> LoadingExecutable:
+    def fail(executable: BuiltExecutable) -> tuple[Any, Future[Any]]:
         if executable.path.name != "decode":
-            return start_loading(executable)
+            return start_loading(executable)  # type: ignore[return-value]
         failed: Future[Any] = Future()
         failed.set_exception(DumpError(f"{executable.path}: this jaxlib cannot load it"))
-        return LoadingExecutable(jax.devices("cpu")[0], place, failed)
+        return jax.devices("cpu")[0], failed
 
     monkeypatch.setattr(loaded_step, "start_loading", fail)
     common = ["--checkpoint", str(checkpoint), "--executables", str(built), "--prompt-ids", "1"]

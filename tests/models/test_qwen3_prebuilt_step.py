@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,7 +22,7 @@ from models.qwen3.generation.static_sizes import GenerationSizes
 from xlapipe import LoadedStep, XlapipeError
 from xlapipe.dump.manifest import Manifest
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
-from xlapipe.run.built_executable import BuiltExecutable, LoadingExecutable
+from xlapipe.run.built_executable import BuiltExecutable
 
 pytestmark = pytest.mark.jax
 
@@ -72,9 +73,8 @@ def on_host(executable: Executable, arguments: ArrayTypes, outputs: ArrayTypes) 
     }.items():
         object.__setattr__(manifest, field, value)
     future: Future[Any] = Future()
-    future.set_result(executable.execute)
-    loading = LoadingExecutable(jax.devices()[0], lambda leaf, array: array, future)
-    return LoadedStep(BuiltExecutable(Path("decode"), manifest, b""), loading)
+    future.set_result(SimpleNamespace(place=lambda leaf, array: array, execute=executable.execute))
+    return LoadedStep(BuiltExecutable(Path("decode"), manifest, b""), jax.devices()[0], future)
 
 
 def loaded(arguments: ArrayTypes, trees: Any, steps: int) -> tuple[CompiledStep, Executable]:

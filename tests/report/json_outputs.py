@@ -238,6 +238,6 @@ def _device_run(device: dict[str, Any], *, memory: bool) -> DeviceRun:
 
 def _captured() -> dict[str, Any]:
     config = (ROOT / "xlapipe/devices/targets/h200_device.txtpb").read_text()
-    return CapturedTarget(
-        "NVIDIA H200", "580.159.04", {"jaxlib": "0.11.2"}, "2026-11-22", config
-    ).to_json()
+    return plain_data(
+        CapturedTarget("NVIDIA H200", "580.159.04", {"jaxlib": "0.11.2"}, "2026-11-22", config)
+    )

@@ -16,7 +16,8 @@ from xlapipe.plans.purposes import Purpose
 from xlapipe.report.overview.overview import Overview, common_path
 from xlapipe.report.overview.overview_lines import MAX_LINES, overview_lines
 from xlapipe.report.overview.source_text import SourceTexts
-from xlapipe.report.subjects import TimeOptions, open_subject
+from xlapipe.report.subjects import open_subject
+from xlapipe.time.prediction_settings import PredictionSettings
 
 GOLDENS = ROOT / "hlo_dumps"
 DUMPS = [
@@ -98,7 +99,7 @@ def test_a_training_step_has_three_phases_and_their_values() -> None:
 def test_a_lower_bound_is_no_time_of_a_step() -> None:
     """Collectives among four GPUs whose links are unknown."""
     path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
-    opened = open_subject(path, TimeOptions(target="a6000"))
+    opened = open_subject(path, PredictionSettings(target="a6000"))
     lines = [line.plain for line in overview_lines(Overview(opened), "DIR", width=80)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
     assert re.match(r"Time: at least [\d.]+ ms: a part is not counted \(--time\)", time)
@@ -106,7 +107,7 @@ def test_a_lower_bound_is_no_time_of_a_step() -> None:
 
 def test_the_network_is_stated_with_the_time() -> None:
     path = GOLDENS / "fsdp-mlp" / f"h100_sxm-1x4-auto-tuned-jax{GOLDEN_JAXLIB}"
-    opened = open_subject(path, TimeOptions(target="h100_sxm"))
+    opened = open_subject(path, PredictionSettings(target="h100_sxm"))
     lines = [line.plain for line in overview_lines(Overview(opened), "DIR", width=200)]
     (time,) = (line.strip() for line in lines if "Time:" in line)
     assert time.endswith("network hgx-400g (assumed)")

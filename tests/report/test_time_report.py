@@ -11,10 +11,11 @@ from tests.conftest import GOLDEN_JAXLIB
 from tests.shared.tpu_texts import write_dump
 from xlapipe.cli import main
 from xlapipe.dump.time_record import TimeRecord, write_time_record
-from xlapipe.report.subjects import TimeOptions, open_subject
+from xlapipe.report.subjects import open_subject
 from xlapipe.report.time_figures import TimeRow, step_time
 from xlapipe.report.time_lines import group_by_source, time_section
 from xlapipe.report.units import microseconds
+from xlapipe.time.prediction_settings import PredictionSettings
 from xlapipe.time.profiles.joined_profile import MeasuredKernel, MeasuredStep
 
 GOLDEN = (
@@ -200,7 +201,7 @@ def test_without_a_predicted_time_no_trace_is_written(
 
 def test_a_slower_host_makes_calls_longer_and_no_kernel(dump: Path) -> None:
     as_timed = open_subject(dump).prediction
-    slower = open_subject(dump, TimeOptions(host=2.0)).prediction
+    slower = open_subject(dump, PredictionSettings(host=2.0)).prediction
     assert as_timed is not None
     assert slower is not None
     assert slower.kernel_seconds == as_timed.kernel_seconds

@@ -19,7 +19,7 @@ from xlapipe.cli import main
 from xlapipe.devices.targets.device import device_of_target
 from xlapipe.differences.compare import compare_opened
 from xlapipe.dump.readers import read_path
-from xlapipe.report.subjects import TimeOptions, open_subject
+from xlapipe.report.subjects import open_subject
 from xlapipe.report.time_lines import why_lines
 from xlapipe.time.cost import step_cost
 from xlapipe.time.predict import kernel_work, predict
@@ -319,7 +319,7 @@ def test_untuned_products_are_predicted_as_a_tuner_would_choose_them() -> None:
         if record.parents[1].name.startswith("resnet") or not untuned.exists():
             continue
         measured = open_subject(tuned).time_record
-        prediction = open_subject(untuned, TimeOptions(target="h100_sxm")).prediction
+        prediction = open_subject(untuned, PredictionSettings(target="h100_sxm")).prediction
         assert measured is not None
         assert prediction is not None
         if any(kernel.work.as_tuned for kernel in prediction.kernels):

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xlapipe.errors import DumpError, XlapipeError
-from xlapipe.run.built_executable import (
-    BuiltExecutable,
-    LoadingExecutable,
-    read_executable,
-    start_loading,
-)
+from xlapipe.run.built_executable import BuiltExecutable, read_executable, start_loading
 
 if TYPE_CHECKING:
     from xlapipe.plans.program import ArgumentLeaf
+    from xlapipe.run.executable import LoadedExecutable
 
 # Shape, and name of the dtype.
 ArrayType: TypeAlias = tuple[tuple[int, ...], str]
@@ -38,14 +34,14 @@ class LoadedStep:
       loading: done when it is loaded; the first call waits for it.
     """
 
-    def __init__(self, built: BuiltExecutable, loading: LoadingExecutable) -> None:
+    def __init__(
+        self, built: BuiltExecutable, device: Any, loading: "Future[LoadedExecutable]"
+    ) -> None:
         manifest = built.manifest
         self.folder = built.path
-        self.device = loading.device
-        self.loading: Future[Any] = loading.execute
+        self.device, self.loading = device, loading
         self.arguments = _types(built.path, manifest.arguments)
         self.outputs = _types(built.path, manifest.outputs)
-        self._place = loading.place
         self._manifest = manifest
         numbers = [leaf.parameter_number for leaf in manifest.arguments]
         _check_positions(built.path, [number for number in numbers if number is not None])
@@ -110,7 +106,7 @@ class LoadedStep:
                 f"{', '.join(differing[:3])}; fix: give those of `arguments`"
             )
         parameters = [self._placed(leaf, arrays[path]) for path, leaf in self._used.items()]
-        outputs = self.loading.result()(parameters)
+        outputs = self.loading.result().execute(parameters)
         return dict(zip(self.outputs, outputs, strict=True))
 
     @cached_property
@@ -137,7 +133,7 @@ class LoadedStep:
                 f"{self.folder}: {leaf.path} is {_text(given)}, expected "
                 f"{_text(self.arguments[leaf.path])}; fix: convert it, or build the step again"
             )
-        return self._place(leaf, value)
+        return self.loading.result().place(leaf, value)
 
     def _paths_of(self, args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         names = list(dict.fromkeys(_base_of(path) for path in self.arguments))
@@ -161,7 +157,7 @@ def load(folder: str | Path, *, wait: bool = True) -> LoadedStep:
       TargetError: there is no GPU, or it was built for other ones.
     """
     built = read_executable(Path(folder))
-    step = LoadedStep(built, start_loading(built))
+    step = LoadedStep(built, *start_loading(built))
     if wait:
         step.wait()
     return step

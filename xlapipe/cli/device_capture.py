@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         write_files({options.out: captured.text().encode()})
     if options.json:
-        print_json(captured.to_json())
+        print_json(captured)
     elif options.out is None:
         print(captured.text(), end="")
     else:

@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     from xlapipe.dump.readers.files import modules_in
     from xlapipe.inductor.open_path import is_inductor_dump
     from xlapipe.report.records import row_of
-    from xlapipe.report.subjects import ShowOptions, TimeOptions, open_subject
+    from xlapipe.report.subjects import ShowOptions, open_subject
+    from xlapipe.time.prediction_settings import PredictionSettings
 
     if options.json and options.names:
         raise XlapipeError(
@@ -72,7 +73,18 @@ def run(options: argparse.Namespace) -> int:
         return 0
     # The threads that numpy starts take longer than the small systems that it solves here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    subject = open_subject(path, row_of(TimeOptions, options))
+    calibration = None
+    if options.calibration is not None:
+        from xlapipe.time.predict.calibration import read_calibration
+
+        calibration = read_calibration(options.calibration)
+    settings = PredictionSettings(
+        target=options.target,
+        calibration=calibration,
+        unknown_trips=options.trips,
+        host=options.host,
+    )
+    subject = open_subject(path, settings)
     if options.trace is not None:
         from xlapipe.files.writing import write_files
 

@@ -48,7 +48,7 @@ def padded_bytes(shape: Shape) -> int | None:
     tiles = _tiles(shape)
     if not tiles:
         return ceil(prod(shape.dims) / _UNTILED_ELEMENTS) * _UNTILED_ELEMENTS * bits // 8
-    physical = _physical(shape)
+    physical = [shape.dims[number] for number in reversed(shape.order or ())]  # major first
     split = _SPLIT.search(shape.attributes)
     if split is not None:
         dimension, at = int(split[1]), int(split[2])
@@ -66,11 +66,6 @@ def _tiles(shape: Shape) -> list[list[int]]:
         [int(size) for size in tile.split(",") if size]
         for tile in re.findall(r"\(([0-9,]+)\)", match[1])
     ]
-
-
-def _physical(shape: Shape) -> list[int]:
-    """Dimensions in the order in which they are stored, major first."""
-    return [shape.dims[number] for number in reversed(shape.order or ())]
 
 
 def tuple_table_bytes(element_count: int) -> tuple[int, ...]:
@@ -101,10 +96,11 @@ def parameter_padding_bytes(plan: Plan) -> int:
     if not platform_named(plan.platform).pads_arrays:
         return 0
     return sum(
-        _padding_of(value, allocation)
+        allocation.size_bytes - value.shape.size_bytes
         for allocation in plan.allocations_in(MemorySpace.HBM)
         if allocation.is_a(AllocationKind.PARAMETER)
         and (value := _leaf_value(allocation)) is not None
+        and value.shape.size_bytes is not None
     )
 
 
@@ -114,8 +110,3 @@ def _leaf_value(allocation: BufferAllocation) -> LogicalBuffer | None:
         if value.size_bytes == allocation.size_bytes and value.shape.is_tiled:
             return value
     return None
-
-
-def _padding_of(value: LogicalBuffer, allocation: BufferAllocation) -> int:
-    unpadded = value.shape.size_bytes
-    return 0 if unpadded is None else allocation.size_bytes - unpadded

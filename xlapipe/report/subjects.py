@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xlapipe.errors import DumpError
 from xlapipe.inductor.open_path import is_inductor_dump, open_path
+from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 
 if TYPE_CHECKING:
     from xlapipe.report.inductor_subject import InductorSubject
@@ -57,25 +58,8 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True)
-class TimeOptions:
-    """How the times of a plan of XLA are predicted.
-
-    Attributes:
-      target: a GPU of the catalogue; None for the dump's.
-      calibration: a file of `xlapipe device calibrate`; None for that of the GPU in xlapipe.
-      trips: trips of each loop whose number of trips is unknown; None for 1.
-      host: host time as a multiple of that of the host that the calibration was timed on.
-    """
-
-    target: str | None = None
-    calibration: Path | None = None
-    trips: int | None = None
-    host: float = 1.0
-
-
 def open_subject(
-    path: Path, times: TimeOptions = TimeOptions(), *, name: str = ""
+    path: Path, settings: PredictionSettings = DEFAULT_SETTINGS, *, name: str = ""
 ) -> "XlaSubject | InductorSubject":
     name = name or str(path)
     if is_inductor_dump(path):
@@ -84,9 +68,10 @@ def open_subject(
         from xlapipe.report.inductor_subject import InductorSubject
 
         return InductorSubject(name, read_inductor(path))
-    from xlapipe.report.xla_subject import XlaSubject, with_times
+    from xlapipe.report.xla_subject import XlaSubject, settings_for
 
-    return with_times(XlaSubject(open_path(path), given_name=name), times)
+    program = open_path(path)
+    return XlaSubject(program, settings_for(program, settings), name)
 
 
 def report_page(paths: Sequence[Path]) -> str:

@@ -16,7 +16,7 @@ from xlapipe.errors import TargetError
 from xlapipe.plans.donation import donations
 from xlapipe.plans.plan import Plan
 from xlapipe.plans.second_call import recompiles
-from xlapipe.report.subjects import ShowOptions, TimeOptions
+from xlapipe.report.subjects import ShowOptions
 from xlapipe.time.predicted_locks.plan_error import OtherPlan, other_plan
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
 from xlapipe.time.study import Study, study_of
@@ -203,25 +203,17 @@ class XlaSubject:
         return donations(self.program) if self.dump is not None else ()
 
 
-def with_times(subject: XlaSubject, times: TimeOptions) -> XlaSubject:
-    """The dump with what its times are predicted from."""
-    target = _target_of_times(subject, times.target) if times.target is not None else None
-    settings = PredictionSettings(target=target, unknown_trips=times.trips, host=times.host)
-    if times.calibration is not None:
-        from xlapipe.time.predict.calibration import read_calibration
-
-        settings = replace(settings, calibration=read_calibration(times.calibration))
-    return replace(subject, settings=settings)
-
-
-def _target_of_times(subject: XlaSubject, name: str) -> str:
-    """The name of a target of the catalogue on which the plan's program can run."""
-    target, platform = target_named(name), platform_named(subject.program.plan.platform)
-    is_known = subject.program.facts.target is not None
+def settings_for(program: XlaFiles, settings: PredictionSettings) -> PredictionSettings:
+    """The settings with the catalogue's name of their target, on which the program can run."""
+    if settings.target is None:
+        return settings
+    target, platform = target_named(settings.target), platform_named(program.plan.platform)
+    is_known = program.facts.target is not None
     if target.platform != platform.name or (platform.is_scheduled and is_known):
         raise TargetError(
-            f"--target {name}: a program's time is that on devices of its own vendor, and on TPUs "
-            f"that of the TPU it was compiled for; found {target.description} and a program for "
-            f"{platform.vendor}; fix: `xlapipe dump WORKLOAD --target {name}`"
+            f"--target {settings.target}: a program's time is that on devices of its own vendor, "
+            "and on TPUs that of the TPU it was compiled for; found "
+            f"{target.description} and a program for {platform.vendor}; fix: `xlapipe dump "
+            f"WORKLOAD --target {settings.target}`"
         )
-    return target.name
+    return replace(settings, target=target.name)

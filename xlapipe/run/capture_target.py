@@ -7,9 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from xlapipe.devices.environment.machine import Machine
 from xlapipe.devices.targets.target_config import target_attached
@@ -39,9 +38,6 @@ class CapturedTarget:
     versions: dict[str, str]
     date: str
     config: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def text(self) -> str:
         """The config with its provenance in comments; `--target-config` reads this."""

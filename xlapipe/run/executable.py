@@ -13,14 +13,13 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlapipe.compile.lowering.leaves import mesh_over, named
 from xlapipe.devices.environment.machine import Machine
+from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
+from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.dump.manifest import Manifest
 from xlapipe.errors import DumpError, TargetError
 from xlapipe.jax_private import DeviceList
 from xlapipe.plans.program import ArgumentLeaf, OutputLeaf
-from xlapipe.run.built_executable import (
-    BuiltExecutable,
-    read_executable,
-)
+from xlapipe.run.built_executable import BuiltExecutable, read_executable
 from xlapipe.run.check_devices import check_build, check_hosts, check_kind, first_of, no_gpu
 from xlapipe.run.inputs import stored_array
 
@@ -109,14 +108,16 @@ def load_executable(
         built = read_executable(built)
     path, manifest = built.path, built.manifest
     devices = tuple(select_devices(path, manifest) if devices is None else devices)
-    if built.has_mosaic_kernels:
+    if MOSAIC_CALL.encode() in built.content:
         import_module("jax.experimental.mosaic.gpu")  # finds the library that the kernels call
     try:
         executable = devices[0].client.deserialize_executable(
             built.content, executable_devices=DeviceList(devices)
         )
     except RuntimeError as error:
-        raise built.not_loaded(error) from None
+        raise DumpError(
+            f"{path / EXECUTABLE}: this jaxlib cannot load it: {error}; fix: build it again"
+        ) from None
     return LoadedExecutable(path, manifest, devices, executable)
 
 

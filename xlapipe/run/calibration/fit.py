@@ -1,6 +1,6 @@
 """Makes a calibration from the profiles of its programs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 from typing import Any
@@ -70,13 +70,9 @@ def calibration_of(
     profiles: Sequence[ProgramProfile], device: Device, provenance: Mapping[str, Any]
 ) -> Calibration:
     """The calibration that follows from the profiles of `probes`."""
-    samples = samples_of(profiles, device)
+    samples = [sample for profile in profiles for sample in _samples(profile, device)]
     constants = _constants({profile.name: profile for profile in profiles}, samples, device)
     return Calibration(provenance, constants, _timed(samples, constants))
-
-
-def samples_of(profiles: Iterable[ProgramProfile], device: Device) -> list[Sample]:
-    return [sample for profile in profiles for sample in _samples(profile, device)]
 
 
 def _timed(samples: Sequence[Sample], constants: Constants) -> dict[str, str]:
