@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from xlapipe.cli import main
 from xlapipe.cli.compile_options import TARGET, compile_settings
@@ -108,6 +109,20 @@ def test_an_interrupt_is_not_a_traceback(capsys: pytest.CaptureFixture[str]) -> 
 def test_an_error_names_its_workload_once() -> None:
     assert named_error(job("my-step"), XlapipeError("no memory")) == "my-step (auto): no memory"
     assert named_error(job("my-step"), XlapipeError("my-step: crashed")) == "my-step: crashed"
+
+
+def test_rows_of_the_dump_table_fit_a_terminal(
+    goldens: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(Console, "width", 80)
+    (path,) = (goldens / "qwen3-decode").glob("h200-cublas-jax*")
+    with DumpTable([job("qwen3-decode")], silent=False) as table:
+        table.add(dump_row(open_dump(path), changed=False, seconds=1.25))
+    header, row, *_ = [line for line in capsys.readouterr().out.splitlines() if "  " in line]
+    assert header.split() == ["workload", "target", "tuned", "total", "temp", "seconds", "dump"]
+    assert row.split()[-1] == "same"
 
 
 def test_rows_of_the_dump_table_are_aligned(

@@ -51,6 +51,11 @@ class DumpTable:
             "workload": _width("workload", (job.reference.name for job in jobs)),
             "target": _width("target", map(_device, jobs)),
         }
+        line_width = sum(self._widths.values()) + 2 * (len(self._widths) - 1)
+        if self._console.is_terminal and line_width > self._console.width:
+            del self._widths["gemms by backend"]
+            if len({job.policy for job in jobs}) == 1:
+                del self._widths["gemm"]
         names = {job.reference.name for job in jobs}
         self._only_name = names.pop() if len(names) == 1 else None
         self._rows: list[Mapping[str, Any]] = []
