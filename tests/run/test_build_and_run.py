@@ -73,11 +73,13 @@ def test_without_a_gpu(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = error_of([part.format(built=built) for part in command], capsys)
     assert "no NVIDIA GPU is attached" in text
     assert "nvidia-smi" in text
+    assert "Jax plugin configuration error" not in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ import jax
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from xlapipe.compile.lowering.leaves import mesh_over, named
-from xlapipe.devices.environment.machine import Machine
+from xlapipe.devices.environment.machine import Machine, hide_missing_gpu
 from xlapipe.devices.platforms.nvidia import MOSAIC_CALL
 from xlapipe.dump.dump import EXECUTABLE
 from xlapipe.dump.manifest import Manifest
@@ -127,6 +127,7 @@ def select_devices(path: Path, manifest: Manifest, hosts: int = 1) -> tuple[Any,
     If more GPUs are attached than the mesh has, a single process uses the first ones.
     """
     check_build(path, manifest)
+    hide_missing_gpu()
     try:
         attached = jax.devices("gpu")
     except RuntimeError as error:
