@@ -51,3 +51,21 @@ def test_a_program_without_gradients_has_no_phases() -> None:
     assert phases.of("new") is None
     assert set(phases.by_position) == {None}
     assert not phases_of(Plan(())).trains
+
+
+SOFTMAX = """HloModule m, is_scheduled=true
+
+%computation (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %e = f32[8]{0} exponential(%p), metadata={op_name="jit(f)/exp" source_file="a.py" source_line=7}
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %triton_softmax = f32[8]{0} fusion(%x), kind=kCustom, calls=%computation
+}
+"""
+
+
+def test_a_fusion_without_a_line_has_that_of_its_result() -> None:
+    assert str(plan_of_text(SOFTMAX).nearest_source("triton_softmax")) == "a.py:7"

@@ -238,7 +238,11 @@ class Plan:
           name: of an instruction or a value; each of several results of a fusion has its own line.
         """
         instruction, index = split_value_name(name)
-        fused_source = self._source_in_fusion(instruction, index) if index else None
+        own = self.instructions.get(instruction)
+        is_named = own is not None and own.source is not None
+        fused_source = (
+            None if is_named and not index else self._source_in_fusion(instruction, index)
+        )
         if fused_source is not None:
             return fused_source
         nearest = self.nearest_traced(instruction)
@@ -249,15 +253,18 @@ class Plan:
         return self._nearest_traced.get(name)
 
     def _source_in_fusion(self, name: str, index: tuple[int, ...]) -> SourceLine | None:
-        """Line of the nearest operation of a fusion's body that feeds one of its results."""
+        """Line of the nearest operation of a fusion's body that feeds one of its results.
+
+        Fusions of a softmax have no line of their own.
+        """
         fusion = self.instructions.get(name)
         if fusion is None or fusion.opcode != "fusion" or self.module is None:
             return None
         body = self.module.computations.get(fusion.called_computations[0])
         root = body.by_name[body.root] if body is not None else None
-        if body is None or root is None or root.opcode != "tuple":
+        if body is None or root is None or bool(index) != (root.opcode == "tuple"):
             return None
-        pending = list(root.operands[index[0] : index[0] + 1])
+        pending = list(root.operands[index[0] : index[0] + 1]) if index else [root.name]
         for operand in pending:  # nearest first: operands are added at the end
             source = body.by_name[operand].source
             if source is not None:
