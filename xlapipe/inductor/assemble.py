@@ -5,7 +5,7 @@ from typing import Any
 
 from xlapipe.inductor.allocations import Replay
 from xlapipe.inductor.derive import derive
-from xlapipe.inductor.findings import ir_findings, wrapper_findings
+from xlapipe.inductor.findings import IrFinder, WrapperFinder
 from xlapipe.inductor.gemms_and_collectives import (
     collectives,
     gemms,
@@ -47,7 +47,7 @@ def plan_of_wrapper(
         returned,
         saved,
         exact=True,
-        findings=wrapper_findings(replay),
+        findings=tuple(WrapperFinder(replay).find()),
         notes=(*notes, *replay.notes),
         resized_storages=tuple(replay.resized) or (ir_resized(ir) if ir is not None else ()),
     )
@@ -63,7 +63,7 @@ def plan_of_ir(files: GraphFiles, graph: IrGraph, layouts: Mapping[str, Layout])
         ir_returned(graph),
         None,
         exact=False,
-        findings=ir_findings(graph),
+        findings=tuple(IrFinder(graph).find()),
         notes=(
             "derived from IR by liveness and Inductor's rule for in-place reuse: what the wrapper "
             "keeps longer, and arguments that the caller gives away, are not in it",

@@ -14,12 +14,9 @@ from xlapipe.inductor.wrapper.triton_source import TritonKernel
 _SECTOR_BYTES = 32
 
 
-def ir_findings(graph: IrGraph) -> tuple[InductorFinding, ...]:
-    """Findings, in the order of the nodes."""
-    return tuple(_IrFinder(graph).find())
+class IrFinder:
+    """Findings in the bodies of IR, in the order of the nodes."""
 
-
-class _IrFinder:
     def __init__(self, graph: IrGraph) -> None:
         self._graph = graph
         self._table = ValueTable()
@@ -92,12 +89,9 @@ def _finding(kind: FindingKind, leaf: IrNode, size: int | None, detail: str) -> 
     return InductorFinding(kind, leaf.name, size, detail, leaf.line)
 
 
-def wrapper_findings(replay: Replay) -> tuple[InductorFinding, ...]:
-    """Findings, in the order of the launches."""
-    return tuple(_WrapperFinder(replay).find())
+class WrapperFinder:
+    """Findings in wrapper code, in the order of the launches."""
 
-
-class _WrapperFinder:
     def __init__(self, replay: Replay) -> None:
         self._launches = replay.launches
         self._storages = replay.storages

@@ -136,12 +136,8 @@ class Tensor:
 
 def sum_if_known(sizes: Iterable[int | None]) -> int | None:
     """The sum; None if one of the sizes is not known."""
-    total = 0
-    for size in sizes:
-        if size is None:
-            return None
-        total += size
-    return total
+    known = list(sizes)
+    return None if None in known else sum(filter(None, known))
 
 
 def contiguous_strides(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:

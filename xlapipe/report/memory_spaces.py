@@ -59,29 +59,14 @@ def host_lines(plan: Plan) -> Iterator[str]:
         yield f"  {direction}: {transfer.moved_bytes:,} B, {how}, {transfer.instruction}{source}"
     if len(transfers) > _MAX_TRANSFERS:
         yield f"  … and {len(transfers) - _MAX_TRANSFERS} more (--json has all)"
-    yield from callback_lines(plan)
+    if calls := plan.host_callbacks:
+        count = counted(len(calls), "host callback")
+        yield f"{count}; the plan was made without the Python code that they call"
+        yield from (f"  {call.name}: {call.source or 'source line unknown'}" for call in calls)
     yield from missing_lines(plan.missing_memory)
-    yield from untuned_call_lines(plan)
-
-
-def callback_lines(plan: Plan) -> Iterator[str]:
-    """The callbacks, and that the plan does not have their host side; none without callbacks."""
-    calls = plan.host_callbacks
-    if not calls:
-        return
-    count = counted(len(calls), "host callback")
-    yield f"{count}; the plan was made without the Python code that they call"
-    for call in calls:
-        source = call.source or "source line unknown"
-        yield f"  {call.name}: {source}"
-
-
-def untuned_call_lines(plan: Plan) -> Iterator[str]:
-    """That calls have no algorithm and no workspace; none if autotune results name them all."""
-    calls = plan.untuned_calls
-    if calls:
+    if untuned := plan.untuned_calls:
         library = platform_named(plan.platform).convolution_library
         yield (
-            f"{counted(len(calls), 'convolution')} of {library} without an algorithm: temp lacks "
+            f"{counted(len(untuned), 'convolution')} of {library} without an algorithm: temp lacks "
             "the workspaces, which autotune results of the GPU state (--tuning)"
         )

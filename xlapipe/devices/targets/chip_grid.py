@@ -57,7 +57,9 @@ class ChipGrid:
                 f"topology {text}: expected at most {_MAX_DEVICES:,} devices, found "
                 f"{grid.device_count:,}; fix: use fewer chips"
             )
-        if not grid.fills_hosts:
+        on_hosts = zip(chips, CHIPS_PER_HOST, strict=False)
+        # A single chip has its own host.
+        if prod(chips) > 1 and any(count % per_host for count, per_host in on_hosts):
             host = "x".join(map(str, CHIPS_PER_HOST[:dimensions]))
             raise XlapipeError(
                 f"topology {text}: the chips do not fill hosts of {host} chips, so libtpu refuses "
@@ -82,13 +84,6 @@ class ChipGrid:
                 f"--topology with the grid of chips, e.g. {'4x4' if dimensions == 2 else '2x2x4'}"
             )
         return cls(_near_cube(chip_count.bit_length() - 1, dimensions), devices_per_chip)
-
-    @property
-    def fills_hosts(self) -> bool:
-        """Whether libtpu can divide the chips among hosts; a single chip has its own host."""
-        return self._has_single_chips or not any(
-            chips % per_host for chips, per_host in zip(self.chips, CHIPS_PER_HOST, strict=False)
-        )
 
     @property
     def is_single_chip(self) -> bool:

@@ -36,7 +36,7 @@ from xlapipe.time.predict.prediction import (
     TimelineEvent,
 )
 from xlapipe.time.predict.product_work import is_untuned
-from xlapipe.time.predict.sustained import is_at_power_limit, slowed, sustained_factor
+from xlapipe.time.predict.sustained import is_at_power_limit, sustained_factor
 from xlapipe.time.predict.unmodelled import exchanges_of, sentences
 from xlapipe.time.predict.work import KernelWork
 from xlapipe.time.prediction_settings import DEFAULT_SETTINGS, PredictionSettings
@@ -127,10 +127,6 @@ class _Clock:
                 for scope, done, end in self.pending
             ]
         return more
-
-    def at_branch(self) -> "_Clock":
-        """The clock when a branch of a conditional begins."""
-        return replace(self, pending=[*self.pending], graph=None, timeline=[])
 
 
 class _Predictor:
@@ -256,7 +252,7 @@ class _Predictor:
             return False
         for key, (name, time) in self._named.items():
             if is_at_power_limit(time, self._work[name], peaks):
-                self._times[key] = slowed(time, factor)
+                self._times[key] = replace(time, seconds=time.seconds * factor, sustained=factor)
         self._assumptions[
             f"{products / total:.0%} of the time is of products that last, each {factor} times as "
             "long as in a probe: at the limit of its power, the GPU lowers its clock"
@@ -414,7 +410,7 @@ class _Predictor:
         """Advance the clocks by the slowest branch of a conditional."""
         before, slowest = self._clock, None
         for branch in branches:
-            self._clock = before.at_branch()
+            self._clock = replace(before, pending=[*before.pending], graph=None, timeline=[])
             self._steps(branch, 1, outer=times)
             if slowest is None or self._clock.device > slowest.device:
                 slowest = self._clock

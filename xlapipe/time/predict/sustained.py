@@ -10,8 +10,6 @@ products took 38 to 46 % of steps of 2 to 30 ms, called back to back, they took 
 as long as by the calibration.
 """
 
-from dataclasses import replace
-
 from xlapipe.devices.targets.device import Device
 from xlapipe.time.cost.flops import VECTOR
 from xlapipe.time.predict.kernel_time import CALIBRATED, KernelTime
@@ -43,8 +41,3 @@ def is_at_power_limit(time: KernelTime, work: KernelWork, peaks: dict[str, float
         if name != VECTOR
     )
     return time.basis == CALIBRATED and flops > _BY_MATRIX_UNITS * time.seconds
-
-
-def slowed(time: KernelTime, factor: float) -> KernelTime:
-    """The time at the lower clock."""
-    return replace(time, seconds=time.seconds * factor, sustained=factor)

@@ -125,7 +125,8 @@ def nearest(
     one votes for both. Among equally near results, one of the installed jaxlib is first, then that
     of the most programs. With the probability of its backend.
     """
-    without_triton = excludes_triton(limits)
+    # Even Triton's smallest block is too large.
+    without_triton = any(limit < _LEAST for limit in limits.values())
     near = sorted(
         (
             (
@@ -183,11 +184,6 @@ def block_limits(text: str) -> dict[str, int]:
             if block_size == size:
                 limits[name] = min(limit, limits.get(name, limit))
     return limits
-
-
-def excludes_triton(limits: Mapping[str, int]) -> bool:
-    """Whether even Triton's smallest block is too large."""
-    return any(limit < _LEAST for limit in limits.values())
 
 
 def is_within(config: str, limits: Mapping[str, int]) -> bool:
