@@ -13,7 +13,7 @@ from xlapipe.compile.pipeline import make_dump
 from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.dump.dump import open_dump, read_file
-from xlapipe.dump.readers.file_contents import plain_name
+from xlapipe.files.contents import plain_name
 from xlapipe.registry import WorkloadReference, find_workload
 
 pytestmark = pytest.mark.jax

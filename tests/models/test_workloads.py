@@ -26,10 +26,10 @@ from xlapipe.dump.dump import (
 from xlapipe.dump.manifest import MANIFEST, with_digests
 from xlapipe.dump.normal_form.plan import differences, read_normal_form
 from xlapipe.dump.readers import read_path
-from xlapipe.dump.readers.file_contents import plain_name
 from xlapipe.dump.run_record import RUN_RECORD
 from xlapipe.dump.same_dump import notes_if_same
 from xlapipe.expect import check_all
+from xlapipe.files.contents import plain_name
 from xlapipe.registry import registered_workloads
 from xlapipe.report.findings import finding_lines
 

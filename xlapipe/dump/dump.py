@@ -21,7 +21,14 @@ from xlapipe.devices.platforms.dump_files import SOURCE_LINES
 from xlapipe.dump.manifest import MANIFEST, Manifest, with_digests, with_lines
 from xlapipe.dump.xla_files import XlaFiles
 from xlapipe.errors import DumpError, PlanMismatchError, XlapipeError
-from xlapipe.files.contents import Refusal, read_json, read_packed, read_plain
+from xlapipe.files.contents import (
+    PACKED,
+    Refusal,
+    plain_name,
+    read_json,
+    read_packed,
+    read_plain,
+)
 from xlapipe.files.visible_text import visible_line
 from xlapipe.files.writing import is_partial, write_files, write_folder
 from xlapipe.plans import MemorySpace, Plan
@@ -44,7 +51,6 @@ _NOT_READ = {PLAN, HLO, SOURCE_LINES} | {
 _COMPRESS_ABOVE_BYTES = {
     file.name: 64 * 1024 for platform in PLATFORMS for file in platform.dump_files
 } | {HLO: 256 * 1024}
-_PACKED = (".xz", ".gz")
 # Faster than gzip for kernels' code, and 20 times smaller. Preset 0 with the dictionary of 3,
 # which takes 18 to 27 % longer, for files that are smaller by at most 5 %.
 _XZ_SETTINGS = {"preset": 0, "dict_size": 4 << 20, "depth": 4, "nice_len": 273}
@@ -87,7 +93,7 @@ class Dump(XlaFiles):
         return text[text.find(_FIRST_SECTION) :]
 
     def text_of(self, name: str) -> str | None:
-        names = (name, *(f"{name}{suffix}" for suffix in _PACKED))
+        names = (name, *(f"{name}{suffix}" for suffix in PACKED))
         kept = any(os.path.lexists(self.path / name) for name in names)
         if name not in self.manifest.files or not kept:
             return None  # not written yet, or a golden, which keeps one form of each module
@@ -206,7 +212,7 @@ def read_file(folder: Path, name: str) -> bytes:
     if Path(name).name != name:
         raise DumpError(f"{folder / MANIFEST}: file name {name!r} is outside the dump's folder")
     refusal = Refusal(DumpError, "copy the whole folder, or make the dump again")
-    for suffix in ("", *_PACKED):
+    for suffix in ("", *PACKED):
         file = folder / f"{name}{suffix}"
         if os.path.lexists(file):
             read = read_packed if suffix else read_plain
@@ -235,7 +241,6 @@ def write_dump(
 def refuse_other_files(path: Path) -> None:
     """Refuses to replace a link, a file, or a folder with anything that is not of a dump."""
     from xlapipe.dump.autotune_lock import LOCK  # not needed to load an executable
-    from xlapipe.dump.readers.file_contents import plain_name
     from xlapipe.dump.run_record import RUN_RECORD
     from xlapipe.dump.time_record import TIME_RECORD
 
@@ -283,7 +288,7 @@ def _as_stored(folder: Path, name: str, content: bytes) -> tuple[str, bytes]:
 
     Another build of liblzma packs the same content into other bytes.
     """
-    for suffix in ("", *_PACKED):
+    for suffix in ("", *PACKED):
         file = folder / f"{name}{suffix}"
         with suppress(DumpError, OSError):
             if os.path.lexists(file) and read_file(folder, name) == content:
@@ -303,6 +308,4 @@ def _packed(name: str, content: bytes) -> tuple[str, bytes]:
 
 def file_names(folder: Path) -> set[str]:
     """Names of the files in a dump's folder before they were packed."""
-    from xlapipe.dump.readers.file_contents import plain_name  # not needed to load an executable
-
     return {plain_name(item.name) for item in folder.iterdir()}

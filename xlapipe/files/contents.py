@@ -19,7 +19,8 @@ from xlapipe.errors import DumpError, XlapipeError
 
 LIMIT_BYTES = 1 << 29
 """Largest file that is read, before and after unpacking."""
-
+PACKED = (".gz", ".xz")
+"""Suffixes of packed files."""
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
 # Unpacked at once: at most so many bytes of at most so many packed ones.
@@ -45,6 +46,13 @@ class Refusal:
 
     def fail(self, message: str, fix: str | None = None) -> NoReturn:
         raise self.error(f"{message}; fix: {fix or self.fix}") from None
+
+
+def plain_name(name: str) -> str:
+    """The file's name before it was packed."""
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    return name
 
 
 def read_packed(

@@ -13,7 +13,7 @@ from pathlib import Path
 from xlapipe.dump.readers.file_contents import read_source
 from xlapipe.dump.readers.source_text import SourceText
 from xlapipe.errors import DumpError
-from xlapipe.files.contents import Refusal, files_in, read_head
+from xlapipe.files.contents import Refusal, files_in, plain_name, read_head
 from xlapipe.inductor.inductor_plan import GraphKind
 from xlapipe.inductor.ir.text import is_ir_header
 from xlapipe.inductor.logs import LogSection, log_sections
@@ -71,7 +71,7 @@ def is_inductor(path: Path) -> bool:
             return not named and next(_graph_folders(path), None) is not None
         if not path.is_file() or path.name.endswith((".pb", ".pb.gz", ".json", ".zip")):
             return False
-        if _plain(path.name) in _GRAPH_FILES:
+        if plain_name(path.name) in _GRAPH_FILES:
             return True
         of_xla = _XLA.match(read_head(path, _HEAD_BYTES))  # some of whose dumps are large
         return of_xla is None and is_inductor_text(read_source(path).text)
@@ -93,7 +93,7 @@ def graphs_of(path: Path) -> tuple[GraphFiles, ...]:
         folders = sorted(_graph_folders(path), key=_natural)
         return tuple(_folder_files(folder, path) for folder in folders)
     source = read_source(path)
-    name = _plain(path.name)
+    name = plain_name(path.name)
     if name == WRAPPER:
         return (_folder_files(path.parent, path.parent, wrapper=path),)
     if name in (IR_POST, IR_PRE):
@@ -212,15 +212,11 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _names(folder: Path) -> Mapping[str, Path]:
-    """Files by name without `.gz`; a file that is not packed comes first."""
+    """Files by the name before they were packed; a file that is not packed comes first."""
     names: dict[str, Path] = {}
-    for file in files_in(folder, lambda name: _plain(name) in _GRAPH_FILES, Refusal()):
-        names.setdefault(_plain(file.name), file)
+    for file in files_in(folder, lambda name: plain_name(name) in _GRAPH_FILES, Refusal()):
+        names.setdefault(plain_name(file.name), file)
     return names
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix(".gz")
 
 
 def _text(path: Path | None) -> TextLines | None:

@@ -6,16 +6,6 @@ from xlapipe.dump.readers.source_text import GIVE_DUMP, SourceText
 from xlapipe.errors import DumpError
 from xlapipe.files.contents import LIMIT_BYTES, Refusal, read_packed
 
-PACKED = (".gz", ".xz")
-"""Suffixes of packed files of a dump."""
-
-
-def plain_name(name: str) -> str:
-    """The file's name before it was packed."""
-    for suffix in PACKED:
-        name = name.removesuffix(suffix)
-    return name
-
 
 def read_bytes(path: Path, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """The file's bytes, unpacked if they are gzip or xz data, independent of the file's name."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlapipe.devices.platforms.dump_files import DUMP_STEM, OPTIMIZED_SUFFIXES, SOURCE_LINES, Part
-from xlapipe.dump.readers.file_contents import plain_name
 from xlapipe.dump.readers.source_text import GIVE_DUMP
 from xlapipe.errors import DumpError
-from xlapipe.files.contents import Refusal, files_in
+from xlapipe.files.contents import Refusal, files_in, plain_name
 
 # In a Dump, the names of buffer files are suffixes without a stem and its hyphen.
 _OPTIMIZED = {
