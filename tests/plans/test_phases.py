@@ -57,7 +57,7 @@ SOFTMAX = """HloModule m, is_scheduled=true
 
 %computation (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
-  ROOT %e = f32[8]{0} exponential(%p), metadata={op_name="jit(f)/exp" source_file="a.py" source_line=7}
+  ROOT %e = f32[8]{0} exponential(%p), metadata={source_file="a.py" source_line=7}
 }
 
 ENTRY %main (x: f32[8]) -> f32[8] {
