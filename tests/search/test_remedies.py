@@ -17,15 +17,13 @@ from xlapipe.compile.make_jobs import CompileSettings, jobs_of
 from xlapipe.devices.targets.catalogue import target_named
 from xlapipe.errors import WorkloadError
 from xlapipe.inductor.open_path import open_path
-from xlapipe.plans.donatable import donatable
+from xlapipe.plans.donatable import argument_name, donatable
 from xlapipe.plans.program import Program
 from xlapipe.registry import WorkloadReference
 from xlapipe.search.candidate import StepChange
+from xlapipe.search.choosing import remedies
 from xlapipe.search.choosing.choose import choose
-from xlapipe.search.choosing.remedies import (
-    changes_of,
-    largest_argument,
-)
+from xlapipe.search.choosing.remedies import changes_of, donation_of, largest_argument
 
 pytestmark = pytest.mark.jax
 
@@ -128,6 +126,21 @@ def test_only_arguments_that_fit_an_output_are_donated(goldens: Path) -> None:
     assert donatable(alone) == ()
     donated = open_path(goldens / f"qwen3-step-donated/h200-cublas-jax{GOLDEN_JAXLIB}")
     assert donatable(donated) == ()
+
+
+def test_little_is_not_donated_and_what_is_donated_already_is_printed(
+    goldens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = open_path(goldens / f"spectral-diffusion/h200-cublas-jax{GOLDEN_JAXLIB}")
+    others = [replace(leaf, donated=leaf.path != "x") for leaf in program.arguments]
+    names = ("x", *dict.fromkeys(argument_name(leaf.path) for leaf in others if leaf.donated))
+    change, size_bytes = donation_of(with_facts(program, arguments=tuple(others))) or (None, 0)
+    assert change is not None and sorted(change.arguments["donate"]) == sorted(names)
+    assert change.text == f"donate x (donate_argnames={change.arguments['donate']!r})"
+    monkeypatch.setattr(
+        remedies, "_LEAST_DONATED", 2 * size_bytes / program.plan.totals.total_allocation_bytes
+    )
+    assert donation_of(program) is None
 
 
 def test_the_changes_of_a_program(goldens: Path) -> None:

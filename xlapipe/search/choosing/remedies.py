@@ -30,6 +30,8 @@ _SHARDS = 2
 _SHARES = (0.5, 0.25)
 _DISABLED = "xla_disable_hlo_passes"
 _LARGE_BYTES = 2**20
+# Of the plan: a scalar that an output of the same type can be written over saves nothing.
+_LEAST_DONATED = 1e-4
 # XLA counts its limit in whole percents of what the process may use, which is another number on
 # each device: of a small program the plan there is another one.
 _LEAST_PERCENT = 5
@@ -50,16 +52,17 @@ def policies_for(target: str, places: Sequence[PolicyPlace]) -> Iterator[StepCha
 
 
 def donation_of(program: Program) -> tuple[StepChange, int] | None:
-    """Donates what the step does not, and the bytes of it; None if nothing is left to donate."""
-    rows = donatable(program)
-    if not rows:
+    """Donates what the step does not, and the bytes of it; None if little is left to donate."""
+    rows, total_bytes = donatable(program), program.plan.totals.total_allocation_bytes
+    size_bytes = sum(row.size_bytes for row in rows)
+    if size_bytes < max(1, _LEAST_DONATED * total_bytes):
         return None
     names = tuple(row.name for row in rows)
     already = dict.fromkeys(argument_name(leaf.path) for leaf in program.arguments if leaf.donated)
     donated = (*already, *names)
     text = f"donate {', '.join(names)} (donate_argnames={donated!r})"
     change = StepChange(text, arguments={"donate": donated})
-    return change, sum(row.size_bytes for row in rows)
+    return change, size_bytes
 
 
 def changes_of(program: Program, job: Job) -> Iterator[StepChange]:
