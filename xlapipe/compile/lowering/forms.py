@@ -178,8 +178,8 @@ def _proof(
             if not proofs[-1].refused:
                 return proofs[-1]
         reason = (
-            "of the arguments and the variables that the function closes over, but the weights, "
-            f"none has a batch that is divisible by {parts}"
+            "of the positional arguments and the variables that the function closes over, but the "
+            f"weights, none has a batch that is divisible by {parts}"
         )
         return proofs[0] if proofs else Proof((), 0, 0, reason)
 

@@ -169,7 +169,7 @@ def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeErro
         return XlapipeError(
             f"{workload}: its gradient keeps no value that a policy decides "
             "about: all are arguments, or residuals that a jax.custom_vjp hides; fix: leave "
-            "--remat, --offload and --free out, or give residuals names with checkpoint_name "
+            "--remat and --offload out, or give residuals names with checkpoint_name "
             "in the custom_vjp's forward function"
         )
     if kept_bytes := sum(v.size_bytes for graph in graphs for v in graph.values if v.needed):
@@ -181,7 +181,7 @@ def no_place_error(workload: str, graphs: Sequence[ForwardGraph]) -> XlapipeErro
         )
     return XlapipeError(
         f"{workload}: the step has no gradient, so nothing is kept for a "
-        "backward pass; fix: leave --remat, --offload and --free out, or name a step that calls "
+        "backward pass; fix: leave --remat and --offload out, or name a step that calls "
         "jax.grad or jax.value_and_grad"
     )
 
@@ -206,7 +206,7 @@ def applicable(
             messages.append(
                 f"{workload}: {effect.primitive}{where} would happen twice under a "
                 f"policy for the {place.where}; fix: move it out of the differentiated "
-                "function, or leave --remat, --offload and --free out"
+                "function, or leave --remat and --offload out"
             )
         elif other is not None:
             messages.append(
