@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xlapipe.errors import DumpError, XlapipeError
+from xlapipe.plans.donatable import argument_name
 from xlapipe.run.built_executable import BuiltExecutable, read_executable, start_loading
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class LoadedStep:
         return self.loading.result().place(leaf, value)
 
     def _paths_of(self, args: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-        names = list(dict.fromkeys(_base_of(path) for path in self.arguments))
+        names = list(dict.fromkeys(map(argument_name, self.arguments)))
         if len(args) != len(names):
             raise XlapipeError(
                 f"{self.folder}: takes {len(names)} arguments ({', '.join(names)}), found "
@@ -193,12 +194,6 @@ def _text(array_type: ArrayType) -> str:
     """E.g. `bfloat16[8, 128]`."""
     shape, dtype = array_type
     return f"{dtype}{list(shape)}"
-
-
-def _base_of(path: str) -> str:
-    """The parameter's name in the path of a leaf: `cache` of `cache[0]['k']`."""
-    ends = [position for mark in "[." if (position := path.find(mark)) > 0]
-    return path[: min(ends)] if ends else path
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from xlapipe.inductor.layouts import sum_if_known
 from xlapipe.time.cost import KernelCost, StepCost
 from xlapipe.time.predict import Prediction
 
@@ -247,7 +248,7 @@ def _by_source(
     seconds_of = {item.name: item.seconds for item in prediction.kernels} if prediction else {}
     return {
         source: LineCost(
-            floor_seconds=_sum_if_known(kernel.floor_seconds for kernel in members),
+            floor_seconds=sum_if_known(kernel.floor_seconds for kernel in members),
             predicted_seconds=sum(seconds_of.get(kernel.name, 0.0) for kernel in members)
             if whole
             else None,
@@ -258,8 +259,3 @@ def _by_source(
         )
         for source, members in of_source.items()
     }
-
-
-def _sum_if_known(seconds: Iterable[float | None]) -> float | None:
-    known = list(seconds)
-    return None if None in known else sum(filter(None, known))

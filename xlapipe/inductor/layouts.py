@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 from xlapipe.inductor.expressions import Dimension, dimensions
 
+Number = TypeVar("Number", int, float)
 ITEM_BYTES: Mapping[str, int] = {
     **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
     **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
@@ -134,9 +136,9 @@ class Tensor:
     offset_bytes: int | None = 0
 
 
-def sum_if_known(sizes: Iterable[int | None]) -> int | None:
-    """The sum; None if one of the sizes is not known."""
-    known = list(sizes)
+def sum_if_known(numbers: Iterable[Number | None]) -> Number | None:
+    """The sum; None if one of the numbers is not known."""
+    known = list(numbers)
     return None if None in known else sum(filter(None, known))
 
 
