@@ -8,7 +8,7 @@ DEFAULT_TARGET = "h200"
 DEFAULT_TIMEOUT_SECONDS = 600.0
 
 
-def default_target(start: Path | None = None) -> str:
-    """The target that the project of a folder states, else `DEFAULT_TARGET`."""
-    _, target = stated_text(start or Path.cwd(), "target") or ("", DEFAULT_TARGET)
+def default_target() -> str:
+    """The target that the project of the current folder states, else `DEFAULT_TARGET`."""
+    _, target = stated_text(Path.cwd(), "target") or ("", DEFAULT_TARGET)
     return target

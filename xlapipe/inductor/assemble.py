@@ -34,9 +34,9 @@ def plan_of_wrapper(
     files: GraphFiles,
     replay: Replay,
     *,
-    ir: IrGraph | None = None,
-    saved: int | None = None,
-    notes: Sequence[str] = (),
+    ir: IrGraph | None,
+    saved: int | None,
+    notes: Sequence[str],
 ) -> InductorPlan:
     """The plan of wrapper code after its replay."""
     returned = {tensor.storage for _, tensor in replay.returned if tensor is not None}

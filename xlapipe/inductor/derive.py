@@ -32,9 +32,9 @@ _PREFIX = re.compile(r"(\w+?)_op\d+$")
 _CALLS_SUBGRAPH = frozenset({"WhileLoop", "Conditional", "InvokeSubgraph"})
 
 
-def derive(graph: IrGraph, layouts: Mapping[str, Layout] | None = None) -> Replay:
+def derive(graph: IrGraph, layouts: Mapping[str, Layout]) -> Replay:
     """Allocations, launches and frees that the nodes of `graph` need."""
-    return _Deriver(graph, layouts or {}).run()
+    return _Deriver(graph, layouts).run()
 
 
 class _Deriver:
