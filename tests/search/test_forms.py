@@ -27,7 +27,7 @@ from xlapipe.compile.lowering.jaxprs import equations
 from xlapipe.compile.lowering.pasted.loss_in_blocks import evaluated, loss_in_blocks
 from xlapipe.compile.lowering.pasted.scanned import scanned as plain_scanned
 from xlapipe.compile.lowering.policy_change import PolicyChange
-from xlapipe.errors import ParameterError
+from xlapipe.errors import WorkloadError
 from xlapipe.search.candidate import StepChange
 from xlapipe.search.choosing import forms
 from xlapipe.search.choosing.compiles import forward_graph_at
@@ -508,7 +508,7 @@ def test_a_loop_over_equal_blocks_is_a_scan(equal: bool, tmp_path: Path) -> None
     apply_policy(change.policy)
     step = imported()
     if not equal:
-        with pytest.raises(ParameterError, match="iterations of the loop differ in more than"):
+        with pytest.raises(WorkloadError, match="iterations of the loop differ in more than"):
             jax.jit(step).lower(*args)
         return
     changed = jax.jit(step).lower(*args)
@@ -560,8 +560,9 @@ def test_a_loop_is_a_scan_only_where_iterations_differ_in_their_items(
     if not reason:
         assert "scan" in str(jax.make_jaxpr(step)(*args))
         return
-    with pytest.raises(ParameterError, match=reason):
+    with pytest.raises(WorkloadError, match=reason) as refused:
         jax.jit(step).lower(*args)
+    assert refused.type is WorkloadError, "choose lists it"
 
 
 def test_a_loop_without_a_source_file_has_no_scan() -> None:

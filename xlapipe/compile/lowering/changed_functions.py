@@ -58,7 +58,7 @@ from xlapipe.compile.lowering.policy_change import (
 )
 from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls, calling_frame
 from xlapipe.compile.lowering.widened import Narrowing
-from xlapipe.errors import ParameterError, WorkloadError
+from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import is_vmapped, with_other_jaxpr
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -308,7 +308,7 @@ class AppliedPolicy:
         with self._without_record():
             proof = proof_of(opened, parts)
         if proof.refused:
-            raise ParameterError(
+            raise WorkloadError(
                 f"{self._kind} in {parts} parts is not proved: {proof.refused}; fix: leave out "
                 "this form"
             )
@@ -393,7 +393,7 @@ class AppliedPolicy:
                         return form(body, carry, own)
                 except (TypeError, ValueError) as error:
                     reason = f"the items of the loop are not equal: {first_line(error)}"
-                raise ParameterError(f"{reason}; fix: leave out this form")
+                raise WorkloadError(f"{reason}; fix: leave out this form")
             for item in own:
                 carry = body(carry, item)
             return carry
