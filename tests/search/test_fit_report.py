@@ -117,6 +117,8 @@ def test_a_margin_that_is_smaller_than_the_error_is_marked(rows: list[Row]) -> N
     lines = lines_of([Row(points[0], unsure), Row(points[1], sure)], AXES)
     cells = [re.split(" {2,}", line.strip())[-2:] for line in lines[2:4]]
     assert cells == [["1.95 KiB ± 2.00 KiB", "yes?"], ["1.95 KiB ± 1.95 KiB", "yes"]]
+    certain = replace(planned(0), usable_bytes=400_007, error_bytes=2_048)  # less than arguments
+    assert (certain.headroom_bytes, certain.fits_text) == (-1, "no")
     text = "\n".join(lines)
     assert "Predicted tuning: results that the device's tuner would probably give." in text
     assert "±: 9 of 10 programs recorded on NVIDIA GPUs differ" in text

@@ -353,6 +353,10 @@ _STEPS: dict[str, tuple[Callable[[], Any], Callable[[], Workload] | None]] = {
         lambda: of(jax.jit(scaled), X, "hello"),
         lambda: of(jax.jit(scaled, static_argnames="mode"), X, "hello"),
     ),
+    "shape_of_words": (
+        lambda: of(jnp.sin, jax.ShapeDtypeStruct((4, "x"), jnp.float32)),  # type: ignore[arg-type]
+        lambda: of(jnp.sin, jax.ShapeDtypeStruct((4, 8), jnp.float32)),
+    ),
     "one_argument_less": (lambda: of(add, X), lambda: of(add, X, kwargs={"y": X})),
     "tensor_of_another_library": (
         lambda: of(jnp.sin, Tensor()),

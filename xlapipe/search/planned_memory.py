@@ -112,8 +112,12 @@ class PlannedMemory:
 
     @property
     def fits_within_error(self) -> bool:
-        """Whether the margin, if any, is larger than the error of the total."""
-        return self.refused or abs(self.headroom_bytes) >= self.error_bytes
+        """Whether the margin, if any, is larger than the error of the total.
+
+        Or arguments and outputs alone do not fit, which no tuning changes.
+        """
+        too_large = self.argument_bytes + self.output_bytes > self.usable_bytes
+        return self.refused or too_large or abs(self.headroom_bytes) >= self.error_bytes
 
     @property
     def fits(self) -> bool:

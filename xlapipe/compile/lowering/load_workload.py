@@ -63,7 +63,8 @@ def named_value(reference: WorkloadReference) -> Any:
             raise WorkloadError(
                 f"{reference}: {module_name} has no attribute {part!r}"
                 + (
-                    f"; fix: name one of its workloads: {', '.join(near or names)}"
+                    "; fix: name a workload, or a function that returns one: "
+                    f"{', '.join(near or names)}"
                     if names
                     else ", and no workload; fix: assign an xlapipe.Workload to a name in it"
                 )

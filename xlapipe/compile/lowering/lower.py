@@ -295,6 +295,11 @@ def _clear_text(workload: Workload, reason: str, other_devices: str) -> str | No
             "or leave mesh= out of shard_map, which then uses the workload's"
         )
     if match := _NOT_AN_ARRAY.search(reason):
+        if "ShapeDtypeStruct" in match["type"]:
+            return (
+                f"workload {workload.name}: argument {match['path']} is a jax.ShapeDtypeStruct "
+                "with a shape that no array has; fix: give integers as its dimensions"
+            )
         return (
             f"workload {workload.name}: argument {match['path']} is of type {match['type']}, "
             "expected an array, a jax.ShapeDtypeStruct or a Python scalar; fix: name the parameter "
