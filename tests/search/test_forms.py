@@ -267,6 +267,23 @@ def test_over_a_mesh_parts_of_flat_rows_have_every_nth_example(tmp_path: Path) -
     assert_equal(step, args, change)
 
 
+SUMS = {
+    "padded": (batch_steps.padded_loss, MEANS["optax"][1]),
+    "masked": (batch_steps.masked_loss, (mlp_weights(), pairs())),
+    "summed": (batch_steps.summed_loss, (mlp_weights(), pairs())),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param("padded", marks=SLOW), "masked", "summed"])
+def test_a_loss_that_is_a_sum_over_the_batch_has_blocks_and_no_microbatches(
+    name: str, tmp_path: Path
+) -> None:
+    loss, args = SUMS[name]
+    (change,) = changes(gradient_of(loss), args, tmp_path)
+    assert change.text.startswith("loss in 4 blocks of 2 (") and "mean=False" in change.code
+    assert_equal(gradient_of(loss), args, change)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "function"), [("loss", "loss_in_blocks"), ("microbatches", "accumulated")]
@@ -345,10 +362,8 @@ def test_a_loss_in_blocks_computes_no_product_twice() -> None:
     [
         batch_steps.paired_loss,
         batch_steps.normalised_loss,
-        batch_steps.summed_loss,
         batch_steps.contrastive_loss,
         batch_steps.dropout_loss,
-        batch_steps.masked_loss,
         batch_steps.root_loss,
         batch_steps.shifted_loss,
         batch_steps.ranked_loss,

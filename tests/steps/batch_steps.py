@@ -50,6 +50,13 @@ def optax_loss(weights: Any, tokens: Array, targets: Array) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
 
+def padded_loss(weights: Any, tokens: Array, targets: Array) -> Array:
+    """The mean over tokens that are no padding, of which each part has another number."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits_of(weights, tokens), targets)
+    mask = (targets > VOCABULARY // 4).astype(jnp.float32)
+    return jnp.sum(losses * mask) / jnp.maximum(jnp.sum(mask), 1)
+
+
 def picked_loss(weights: Any, tokens: Array, targets: Array) -> Array:
     logits = hidden(weights, tokens) @ weights["embedding"].T
     picked = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)

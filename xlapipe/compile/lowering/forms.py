@@ -123,23 +123,26 @@ class Forms:
                 tuple(batch),
                 refused,
                 names,
+                mean=proof.mean,
             )
 
 
 class Proof(NamedTuple):
-    """Whether a function of a batch is the mean of those of its parts.
+    """Whether a function of a batch is the mean, or the sum, of those of its parts.
 
     Attributes:
       batch: positions of the arguments whose leaves' first axis is the batch.
       size: of the batch.
       bytes: of the largest value with the batch.
       refused: why it is not proved; empty if it is.
+      mean: whether it is the mean of its parts, else their sum.
     """
 
     batch: tuple[int, ...]
     size: int
     bytes: int
     refused: str
+    mean: bool = True
 
 
 def first_line(error: Exception) -> str:
@@ -157,7 +160,7 @@ def _sizes(value: Any) -> set[int]:
 
 
 def _proof(
-    compare: Callable[[Gradient, Sequence[int], int], tuple[int, str]],
+    compare: Callable[[Gradient, Sequence[int], int], tuple[int, str] | tuple[int, str, bool]],
 ) -> Callable[[Gradient, int], Proof]:
     """A proof for a gradient and a number of parts: of the first batch for which it holds."""
 
@@ -207,11 +210,11 @@ def proof_of_mean(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple
 
 
 @_proof
-def proof_of_loss(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple[int, str]:
+def proof_of_loss(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple[int, str, bool]:
     """Compares what follows the largest product, and its gradient, for the batch and a part.
 
     The loss is a mean, and so is the gradient of weights; that of a value with the batch is `parts`
-    times the rows of the whole.
+    times the rows of the whole. Or it is a sum, of which that gradient is the rows.
     """
     pasted: Any = loss_in_blocks
     _, whole, *_ = pasted.cut_at_product(gradient.loss, 1, batch, gradient.args, gradient.kwargs)
@@ -238,14 +241,21 @@ def proof_of_loss(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple
         )
 
     if any(aval.shape for aval in whole.out_avals):
-        return 0, "the function also returns an array"
+        return 0, "the function also returns an array", True
     given = [ROWS if n in split else SAME for n in range(len(floats))]
-    gradients = [BatchPart(Kind.ROWS, 1) if n in split else MEAN for n, f in enumerate(floats) if f]
-    expected = [*(MEAN for _ in whole.out_avals), *gradients]
     size = _size(gradient, batch)
     if any(whole.in_avals[n].shape[axis] % size for n, axis in split.items()):
-        return 0, "examples are grouped before the largest product"
-    return _compared(with_gradient(whole), with_gradient(of_part), given, expected, parts, size)
+        return 0, "examples are grouped before the largest product", True
+    traced = with_gradient(whole), with_gradient(of_part)
+
+    def compared(degree: int) -> tuple[int, str]:
+        rows, added = BatchPart(Kind.ROWS, degree), BatchPart(Kind.SUM, degree)
+        gradients = [rows if n in split else added for n, is_float in enumerate(floats) if is_float]
+        expected = [*(added for _ in whole.out_avals), *gradients]
+        return _compared(*traced, given, expected, parts, size)
+
+    as_mean, as_sum = compared(1), compared(0)
+    return (*as_sum, False) if as_mean[1] and not as_sum[1] else (*as_mean, True)
 
 
 def _size(gradient: Gradient, batch: Sequence[int]) -> int:

@@ -97,6 +97,7 @@ class FormSite:
       batch: positions of the arguments with that axis, of a gradient.
       refused: why it has no other form; empty if it has.
       dtype: in which `cast` moves a value.
+      mean: whether a loss is the mean of those of blocks, else their sum.
       closed_over: names of the last of those, which the differentiated function closes over.
     """
 
@@ -110,6 +111,7 @@ class FormSite:
     refused: str = ""
     closed_over: tuple[str, ...] = ()
     dtype: str = ""
+    mean: bool = True
 
     @property
     def place(self) -> str:

@@ -203,6 +203,7 @@ def _batch_changes(site: FormSite, devices: int) -> Iterator[StepChange]:
             continue
         code = _pasted(form.module, form.default, form.default.replace("4", str(count)))
         code = _with(code, form.batch, f"batch={site.batch!r}")
+        code = code if site.mean else _with(code, "mean=True", "mean=False")
         for text, over_mesh in form.over_mesh.items() if devices > 1 else ():
             code = _with(code, text, over_mesh)
         written = form.written.format(function)

@@ -3,12 +3,15 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 
 
-def loss_in_blocks(function, blocks=4, batch=(1, 2)):
-    """`function`, a mean over a batch, from its largest matrix product on in blocks of the batch.
+def loss_in_blocks(function, blocks=4, batch=(1, 2), mean=True):
+    """`function` of a batch from its largest matrix product on in blocks of the batch.
 
-    The batch is the first axis of all arrays of the arguments at the positions `batch`. Each block
-    computes its gradient too, so that no block is kept or computed again.
+    The batch is the first axis of all arrays of the arguments at the positions `batch`. The result
+    is the mean of those of the blocks, else their sum; sums of the whole batch, as of a mask, are
+    computed before. Each block computes its gradient too, so that no block is kept or computed
+    again.
     """
+    parts = blocks if mean else 1
 
     def blocked(*args, **kwargs):
         front, tail, split, tree = cut_at_product(function, blocks, batch, args, kwargs)
@@ -30,7 +33,7 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
 
             zeros = [jnp.zeros(value.shape, value.dtype) for value in tail.out_avals]
             sums, _ = jax.lax.scan(add, zeros, (own, own_whole))
-            return [value / blocks for value in sums]
+            return [value / parts for value in sums]
 
         def with_gradient(own, same, own_whole, same_whole):
             def add(sums, block):
@@ -47,17 +50,17 @@ def loss_in_blocks(function, blocks=4, batch=(1, 2)):
                 ([*tail.out_avals], same),
             )
             (results, of_same), of_own = jax.lax.scan(add, zeros, (own, own_whole))
-            results = [(a / blocks).astype(b.dtype) for a, b in zip(results, tail.out_avals)]
-            of_same = jax.tree.map(lambda a, b: (a / blocks).astype(b.dtype), of_same, same)
-            return results, (jax.tree.map(lambda a: a / blocks, of_own), of_same)
+            results = [(a / parts).astype(b.dtype) for a, b in zip(results, tail.out_avals)]
+            of_same = jax.tree.map(lambda a, b: (a / parts).astype(b.dtype), of_same, same)
+            return results, (jax.tree.map(lambda a: a / parts, of_own), of_same)
 
         def backward(gradients, cotangents):
             own, same = jax.tree.map(lambda a: a * cotangents[0].astype(a.dtype), gradients)
             return own, same, None, None
 
-        mean = jax.custom_vjp(total)
-        mean.defvjp(with_gradient, backward)
-        return jax.tree.unflatten(tree, mean(inputs[0], inputs[1], inputs[2], inputs[3]))
+        of_all = jax.custom_vjp(total)
+        of_all.defvjp(with_gradient, backward)
+        return jax.tree.unflatten(tree, of_all(inputs[0], inputs[1], inputs[2], inputs[3]))
 
     return blocked
 
@@ -167,12 +170,15 @@ def cut_at_product(function, blocks, batch, args, kwargs):
     products = [n for n, equation in enumerate(a.eqns) if is_product(equation)]
     start = max(products, key=lambda n: a.eqns[n].outvars[0].aval.size)
     same = dict(zip([*b.constvars, *b.invars], [*a.constvars, *a.invars]))
-    for x, y in zip(b.eqns[:start], a.eqns[:start]):
-        same.update(zip(x.outvars, y.outvars))
-    read = [*(v for equation in b.eqns[start:] for v in equation.invars), *b.outvars]
-    read = [v for v in dict.fromkeys(v for v in read if not isinstance(v, Literal)) if v in same]
-    front = part_of(a, a.constvars, a.invars, [same[v] for v in read], a.eqns[:start])
-    tail = part_of(b, [], read, b.outvars, b.eqns[start:])
+    before, scalars = before_product(b, start)
+    for n in before:
+        same.update(zip(b.eqns[n].outvars, a.eqns[n].outvars))
+    left = [e for n, e in enumerate(b.eqns) if n >= start and n not in scalars]
+    in_left = {v for e in left for v in e.outvars}
+    read = [*(v for e in left for v in e.invars), *b.outvars]
+    read = dict.fromkeys(v for v in read if not isinstance(v, Literal) and v not in in_left)
+    front = part_of(a, a.constvars, a.invars, [same[v] for v in read], [a.eqns[n] for n in before])
+    tail = part_of(b, [], list(read), b.outvars, left)
     split = {}
     for n, v in enumerate(read):
         for axis, sizes in enumerate(zip(v.aval.shape, same[v].aval.shape)):
@@ -180,6 +186,32 @@ def cut_at_product(function, blocks, batch, args, kwargs):
                 split[n] = axis
     front, tail = ClosedJaxpr(front, whole.consts), ClosedJaxpr(tail, [])
     return front, tail, split, jax.tree.structure(tree)
+
+
+def before_product(jaxpr, start):
+    """Numbers of the equations before one, with those of scalars of the batch that follow, apart.
+
+    They need no result of that equation.
+    """
+    known, of_batch = {*jaxpr.constvars, *jaxpr.invars}, {*jaxpr.invars}
+    before, scalars = [], set()
+    for n, e in enumerate(jaxpr.eqns):
+        inputs = {v for v in e.invars if not isinstance(v, Literal)}
+        if n >= start and (n == start or not inputs <= known):
+            continue
+        before.append(n)
+        known.update(e.outvars)
+        if inputs & of_batch:
+            of_batch.update(e.outvars)
+            if n > start and not any(v.aval.shape for v in e.outvars):
+                scalars.add(n)
+    needed = {v for n in scalars for v in jaxpr.eqns[n].invars if not isinstance(v, Literal)}
+    for n in reversed([n for n in before if n > start and n not in scalars]):
+        if needed.isdisjoint(jaxpr.eqns[n].outvars):
+            before.remove(n)
+        else:
+            needed |= {v for v in jaxpr.eqns[n].invars if not isinstance(v, Literal)}
+    return before, scalars
 
 
 def part_of(jaxpr, constants, inputs, outputs, equations):
