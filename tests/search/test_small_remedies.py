@@ -18,7 +18,7 @@ from xlapipe.registry import WorkloadReference, find_workload
 from xlapipe.search.candidate import Candidate, Recomputed, StepChange
 from xlapipe.search.choosing.choose import Choice
 from xlapipe.search.choosing.compiles import target_device
-from xlapipe.search.choosing.rows import row_figures, with_chosen
+from xlapipe.search.choosing.rows import row_figures, scan_notes, with_chosen
 from xlapipe.search.choosing.search import estimate
 from xlapipe.search.rows import Row
 
@@ -54,6 +54,15 @@ def test_an_estimate_counts_what_is_kept_to_compute_others_again() -> None:
     assert all_again.again_seconds == pytest.approx(3 * last_again.again_seconds)
     assert all_again.is_worse_than(replace(last_again, freed_bytes=all_again.freed_bytes))
     assert not all_again.is_worse_than(last_again)
+
+
+def test_a_scan_states_how_long_it_and_the_loop_take_to_compile() -> None:
+    candidate = Candidate(reference=WorkloadReference("w", "m:w", {}))
+    scan = replace(candidate, change=StepChange("scan over 8", policy=PolicyChange(kind="loop")))
+    times = {"lower": 1.0, "compile": 2.0}, {"lower": 0.5, "compile": 0.25}
+    plans = [planned(seconds=seconds) for seconds in times]
+    (note,) = scan_notes([Row(candidate, plans[0]), Row(scan, plans[1])])
+    assert note.startswith("scan over 8: lowered and compiled in 0.8 s, as written in 3.0 s")
 
 
 OFFLOADED = StepChange("offload a", policy=PolicyChange(source="'pinned_host'"))

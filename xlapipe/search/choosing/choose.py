@@ -43,7 +43,7 @@ from xlapipe.search.choosing.policies import (
     presets,
 )
 from xlapipe.search.choosing.remedies import changes_of, donation_of, policies_for
-from xlapipe.search.choosing.rows import lower_bound_notes, with_chosen
+from xlapipe.search.choosing.rows import lower_bound_notes, scan_notes, with_chosen
 from xlapipe.search.choosing.saved import SavedValues, saved_values
 from xlapipe.search.choosing.search import groups_of, saved_bytes, solutions
 from xlapipe.search.rows import Row, SearchSettings
@@ -167,7 +167,7 @@ def choose(
         failed=tuple(compiled.failed),
         left_out=compiled.left_out,
         interrupt=interrupt,
-        notes=tuple(dict.fromkeys((*lower_bound_notes(rows), *rounds.notes))),
+        notes=tuple(dict.fromkeys((*lower_bound_notes(rows), *scan_notes(rows), *rounds.notes))),
     )
 
 

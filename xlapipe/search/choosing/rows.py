@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from xlapipe.compile.lowering.policy_change import LOOP
 from xlapipe.report.records import named
 from xlapipe.search.rows import Row, by_target
 from xlapipe.time.predict.interval import probability_faster, shipped_errors
@@ -134,6 +135,26 @@ def lower_bound_notes(rows: Sequence[Row]) -> Iterator[str]:
                 "whether it is the fastest is unknown."
             )
         yield text
+
+
+def scan_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """How long a scan in place of a loop takes to compile, and the step as written."""
+
+    def text(row: Row) -> str:
+        seconds = row.memory.seconds
+        return f"{seconds['lower'] + seconds['compile']:.1f} s"
+
+    written = {
+        (r.candidate.target, r.candidate.values_text): r for r in rows if not r.candidate.change
+    }
+    for row in rows:
+        own, change = row.candidate, row.candidate.change
+        loop = written.get((own.target, own.values_text))
+        if loop is not None and change and change.policy and change.policy.kind == LOOP:
+            yield (
+                f"{change.text}: lowered and compiled in {text(row)}, as written in {text(loop)} "
+                "(on this machine, without machine code of kernels)."
+            )
 
 
 def front(rows: Sequence[Row]) -> tuple[Row, ...]:
