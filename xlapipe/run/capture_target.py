@@ -51,7 +51,11 @@ class CapturedTarget:
 
 def captured_target() -> CapturedTarget:
     """The target config of the attached GPU."""
-    environment = {**os.environ, "JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cuda,cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
     try:
         child = subprocess.run(
             [sys.executable, "-P", "-c", _CHILD_PROGRAM],
