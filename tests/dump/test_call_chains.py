@@ -57,5 +57,5 @@ def test_an_instruction_without_a_line_has_a_nearest_one_with_a_chain(plan) -> N
     nearest = [plan.nearest_traced(name) for name in without]
     assert any(nearest)
     for name, traced in zip(without, nearest, strict=True):
-        line = plan.nearest_source(name)
-        assert line == (plan.instructions[traced].source if traced is not None else None)
+        if traced is not None:
+            assert plan.nearest_source(name) == plan.instructions[traced].source

@@ -238,24 +238,19 @@ class Plan:
           name: of an instruction or a value; each of several results of a fusion has its own line.
         """
         instruction, index = split_value_name(name)
-        own = self.instructions.get(instruction)
-        is_named = own is not None and own.source is not None
-        fused_source = (
-            None if is_named and not index else self._source_in_fusion(instruction, index)
-        )
-        if fused_source is not None:
-            return fused_source
         nearest = self.nearest_traced(instruction)
-        return self.instructions[nearest].source if nearest is not None else None
+        traced = self.instructions[nearest].source if nearest is not None else None
+        fused = self._source_in_fusion(instruction, index) if index or traced is None else None
+        return fused or traced
 
     def nearest_traced(self, name: str) -> str | None:
-        """The instruction that `nearest_source` has its line from; None without a line."""
+        """The instruction that `nearest_source` has its line from; None if it is none."""
         return self._nearest_traced.get(name)
 
     def _source_in_fusion(self, name: str, index: tuple[int, ...]) -> SourceLine | None:
         """Line of the nearest operation of a fusion's body that feeds one of its results.
 
-        Fusions of a softmax have no line of their own.
+        XLA's fusion of a softmax has no line of its own.
         """
         fusion = self.instructions.get(name)
         if fusion is None or fusion.opcode != "fusion" or self.module is None:
