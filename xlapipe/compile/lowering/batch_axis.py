@@ -76,7 +76,7 @@ class BatchAxis:
     """
 
     def __init__(self, parts: int, size: int = 1) -> None:
-        """Of `parts` parts of a batch of a size.
+        """Splits a batch of `size` examples into `parts` parts.
 
         A part may be every nth example, so an axis of rows has a multiple of the size: neighbours
         of a batch that is reshaped to pairs are not neighbours in a part.

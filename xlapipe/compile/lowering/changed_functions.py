@@ -16,7 +16,6 @@ and others call these functions by the names that modules have imported, which a
 
 import inspect
 import linecache
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,12 +30,12 @@ import jax
 from jax.extend.core import valid_jaxtype
 from jax.extend.core.primitives import name_p
 
-from xlapipe.compile.lowering.batch_axis import are_equal
 from xlapipe.compile.lowering.followed_sizes import WEIGHT_NAME
 from xlapipe.compile.lowering.forms import (
     Forms,
     Gradient,
     Proof,
+    differing_iterations,
     first_line,
     place_of,
     proof_of_loss,
@@ -60,8 +59,6 @@ from xlapipe.compile.lowering.recorded_calls import LoopPosition, RecordedCalls,
 from xlapipe.compile.lowering.widened import Narrowing
 from xlapipe.errors import WorkloadError
 from xlapipe.jax_private import is_vmapped, with_other_jaxpr
-
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 @contextmanager
@@ -388,7 +385,7 @@ class AppliedPolicy:
             if self._kind == LOOP:
                 self._applied.update(self._lines)
                 try:
-                    reason = _differing_iterations(body, carry, own)
+                    reason = differing_iterations(body, carry, own)
                     if not reason:
                         return form(body, carry, own)
                 except (TypeError, ValueError) as error:
@@ -480,28 +477,6 @@ def _as_weight(leaf: Any) -> Any:
     It is bound without `checkpoint_name`, which makes arrays of Python's numbers.
     """
     return name_p.bind(leaf, name=WEIGHT_NAME) if getattr(leaf, "shape", ()) else leaf
-
-
-def _differing_iterations(body: Callable[..., Any], carry: Any, items: Sequence[Any]) -> str:
-    """Why a scan, which traces its body once, would compute something else than the loop.
-
-    Each iteration is traced: it must be the same program of the same captured values.
-    """
-    count = len(jax.tree.leaves(items[0]))
-    first, *others = [
-        jax.make_jaxpr(lambda carry, item: (body(carry, item), item))(carry, item) for item in items
-    ]
-    if any(isinstance(leaf, float) for leaf in jax.tree.leaves(items)):
-        return "the items of the loop have numbers of Python"
-    if [*first.jaxpr.outvars][-count:] != [*first.jaxpr.invars][-count:]:
-        return "an iteration of the loop changes its item"
-    text = _ADDRESS.sub("", str(first.jaxpr))
-    if any(
-        text != _ADDRESS.sub("", str(other.jaxpr)) or not are_equal(first.consts, other.consts)
-        for other in others
-    ):
-        return "iterations of the loop differ in more than their items"
-    return ""
 
 
 def _is_in_call(names: Sequence[str], frame: FrameType) -> bool:

@@ -1,6 +1,7 @@
 """Calls of a step that have another form with equal results: where they are, and how large."""
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -10,13 +11,22 @@ from typing import Any, NamedTuple
 import jax
 from jax import numpy as jnp
 
-from xlapipe.compile.lowering.batch_axis import MEAN, ROWS, SAME, BatchAxis, BatchPart, Kind
+from xlapipe.compile.lowering.batch_axis import (
+    MEAN,
+    ROWS,
+    SAME,
+    BatchAxis,
+    BatchPart,
+    Kind,
+    are_equal,
+)
 from xlapipe.compile.lowering.forward_graph import FormSite, PolicySite
 from xlapipe.compile.lowering.jaxprs import equations, size_bytes
 from xlapipe.compile.lowering.names import is_user_code
 from xlapipe.compile.lowering.pasted import loss_in_blocks, vmap_in_blocks
 from xlapipe.compile.lowering.policy_change import LOSS, MICROBATCHES, VMAP
 
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
 _VMAP = inspect.signature(jax.vmap)
 _TAKEN = ("fun", "in_axes", "out_axes")
 # Bits of these generators depend on how many keys are mapped.
@@ -160,7 +170,7 @@ def _sizes(value: Any) -> set[int]:
 
 
 def _proof(
-    compare: Callable[[Gradient, Sequence[int], int], tuple[int, str] | tuple[int, str, bool]],
+    compare: Callable[[Gradient, Sequence[int], int], tuple[int, str, bool]],
 ) -> Callable[[Gradient, int], Proof]:
     """A proof for a gradient and a number of parts: of the first batch for which it holds."""
 
@@ -190,7 +200,7 @@ def _proof(
 
 
 @_proof
-def proof_of_mean(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple[int, str]:
+def proof_of_mean(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple[int, str, bool]:
     """Compares a gradient of the batch with that of a part: all results are means."""
 
     def of(values: Any) -> Any:
@@ -206,7 +216,7 @@ def proof_of_mean(gradient: Gradient, batch: Sequence[int], parts: int) -> tuple
     whole = jax.make_jaxpr(of)(values)
     of_part = jax.make_jaxpr(of)(jax.tree.map(part, values))
     given, expected = [ROWS] * len(whole.in_avals), [MEAN] * len(whole.out_avals)
-    return _compared(whole, of_part, given, expected, parts, _size(gradient, batch))
+    return (*_compared(whole, of_part, given, expected, parts, _size(gradient, batch)), True)
 
 
 @_proof
@@ -282,6 +292,28 @@ def _compared(
         if not is_right or not jnp.issubdtype(aval.dtype, jnp.inexact):
             return 0, axis.mixed_by or "a result is not the mean over the batch"
     return axis.largest_bytes, ""
+
+
+def differing_iterations(body: Callable[..., Any], carry: Any, items: Sequence[Any]) -> str:
+    """Why a scan, which traces its body once, would compute something else than the loop.
+
+    Each iteration is traced: it must be the same program of the same captured values.
+    """
+    count = len(jax.tree.leaves(items[0]))
+    first, *others = [
+        jax.make_jaxpr(lambda carry, item: (body(carry, item), item))(carry, item) for item in items
+    ]
+    if any(isinstance(leaf, float) for leaf in jax.tree.leaves(items)):
+        return "the items of the loop have numbers of Python"
+    if [*first.jaxpr.outvars][-count:] != [*first.jaxpr.invars][-count:]:
+        return "an iteration of the loop changes its item"
+    text = _ADDRESS.sub("", str(first.jaxpr))
+    if any(
+        text != _ADDRESS.sub("", str(other.jaxpr)) or not are_equal(first.consts, other.consts)
+        for other in others
+    ):
+        return "iterations of the loop differ in more than their items"
+    return ""
 
 
 def place_of(frame: FrameType) -> Place | None:

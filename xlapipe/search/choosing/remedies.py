@@ -30,7 +30,7 @@ _SHARDS = 2
 _SHARES = (0.5, 0.25)
 _DISABLED = "xla_disable_hlo_passes"
 _LARGE_BYTES = 2**20
-# Of the plan: a scalar that an output of the same type can be written over saves nothing.
+# Least share of the plan that is worth a donation: a scalar saves nothing.
 _LEAST_DONATED = 1e-4
 # XLA counts its limit in whole percents of what the process may use, which is another number on
 # each device: of a small program the plan there is another one.
